@@ -1,0 +1,1 @@
+"""The decoder and the ways in and out of it."""

@@ -1,0 +1,1 @@
+"""Episode -> Reward.  Host code; pure functions of typed segments, text and numbers."""

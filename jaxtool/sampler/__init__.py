@@ -1,0 +1,1 @@
+"""Token ids in, token ids and their log-probabilities out: see `engine.py`."""

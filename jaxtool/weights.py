@@ -1,0 +1,54 @@
+"""A run's initial weights, and its weights as a Hugging Face folder.  Boundary."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import SingleDeviceSharding
+
+from jaxtool import checkpoint
+from jaxtool.assemble import Parts
+from jaxtool.config import Config
+from jaxtool.models import decoder, hf, hf_export, place, resolve
+from jaxtool.models.config import DecoderConfig
+
+
+def load_folder(folder: pathlib.Path) -> decoder.Params:
+    """float32 parameters of a Hugging Face folder, on the first device."""
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    return hf.load(folder, "float32", place.onto(lambda path, shape: sharding))
+
+
+def load_checkpoint(reference: str, model: DecoderConfig) -> decoder.Params:
+    """Parameters of `RUN_DIR`, `RUN_DIR:STEP` or a Hugging Face folder; the shapes must be `model`'s.
+
+    Raises:
+        ValueError: there is no such checkpoint, or it is of another model.
+    """
+    path, _, step = reference.rpartition(":") if reference.rpartition(":")[2].isdigit() else (reference, "", "")
+    saved = checkpoint.steps(path)
+    if saved:
+        chosen = int(step) if step else saved[-1]
+        return checkpoint.load_params(path, chosen, decoder.abstract_params(model))
+    folder = resolve.resolve(reference)
+    found = hf.read_config(folder)
+    if found != model:
+        raise ValueError(f"{reference} holds {found}; expected the shape of config.model.path, {model}")
+    return load_folder(folder)
+
+
+def load_initial(cfg: Config, parts: Parts) -> decoder.Params:
+    """The weights that training starts from: those of `init_from`, or of the model's folder."""
+    if cfg.init_from:
+        return load_checkpoint(cfg.init_from, parts.model)
+    return load_folder(parts.folder)
+
+
+def export(params: decoder.Params, parts: Parts, out: pathlib.Path) -> None:
+    """Writes `params` as a Hugging Face folder, in the dtype of the model that training started from."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    hf_export.export(jax.device_get(params), parts.model, parts.folder, out)
+
+
+def parameter_bytes(model: DecoderConfig) -> int:
+    return sum(leaf.size * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(decoder.abstract_params(model)))
