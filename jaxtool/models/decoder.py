@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from jaxtool.models import layers
@@ -60,7 +61,9 @@ class DecoderLayer(nnx.Module):
             k = layers.rms_norm(k, self.k_norm[...], eps)
         q = layers.rotate(q, cos[..., None, :], sin[..., None, :])
         k = layers.rotate(k, cos, sin)
+        q, k, v = (checkpoint_name(a, "qkv") for a in (q, k, v))
         attended, kept = attend(q, k, v)
+        attended = checkpoint_name(attended, "attended")
         x = x + jnp.einsum("...kne,kned->...d", attended, self.out[...])
         h = layers.rms_norm(x, self.mlp_norm[...], eps)
         return x + layers.gated_mlp(h, self.gate_up[...], self.down[...]), kept
@@ -138,8 +141,10 @@ def run_layers(
         x, (carry, ys) = nnx.merge(graphdef, layer_params)(x, cos, sin, keep)
         return (x, carry), ys
 
-    if remat:
-        body = jax.checkpoint(body, prevent_cse=False)
+    # Without remat the products with weights are kept for the backward pass; scores and element-wise
+    # results are recomputed all the same, which is cheaper than writing and reading them.
+    policy = None if remat else jax.checkpoint_policies.save_only_these_names("qkv", "attended", "hidden")
+    body = jax.checkpoint(body, prevent_cse=False, policy=policy)
     (x, carry), ys = jax.lax.scan(body, (x, carry), (params["layers"], xs))
     return layers.rms_norm(x, params["final_norm"], cfg.rms_norm_eps), carry, ys
 

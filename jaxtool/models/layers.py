@@ -5,6 +5,7 @@ Axes as in `types.py`; `*B` stands for any leading axes.
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 
@@ -36,5 +37,5 @@ def gated_mlp(
     x: Float[Array, "*B D"], gate_up: Float[Array, "D 2 F"], down: Float[Array, "F D"]
 ) -> Float[Array, "*B D"]:
     """(silu(x W_gate) * (x W_up)) W_down; Shazeer 2020 (arXiv:2002.05202)."""
-    hidden = jnp.einsum("...d,dcf->...cf", x, gate_up)
+    hidden = checkpoint_name(jnp.einsum("...d,dcf->...cf", x, gate_up), "hidden")
     return (jax.nn.silu(hidden[..., 0, :]) * hidden[..., 1, :]) @ down
