@@ -33,7 +33,8 @@ setup(
     ],
     extras_require={
         "quickstart": QUICKSTART,
-        "dev": QUICKSTART + ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "beartype>=0.18", "ruff>=0.6"],
+        "dev": QUICKSTART
+        + ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "beartype>=0.18", "ruff>=0.6"],
         "gpu": ["jax[cuda12]>=0.10"],
         "tpu": ["jax[tpu]>=0.10"],
     },

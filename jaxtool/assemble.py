@@ -71,7 +71,10 @@ def load(cfg: Config) -> Parts:
     most = max([stage.shots for stage in stages] + [cfg.eval.shots])
     demonstrations = _demonstrations(cfg, most)
     train = questions.load(
-        cfg.questions.train_file, "config.questions.train_file", hops=cfg.questions.hops, types=cfg.questions.types
+        cfg.questions.train_file,
+        "config.questions.train_file",
+        hops=cfg.questions.hops,
+        types=cfg.questions.types,
     )
     train = questions.select(train, cfg.questions.limit, cfg.seed)
     if cfg.curriculum.data == "disjoint":
@@ -79,7 +82,9 @@ def load(cfg: Config) -> Parts:
     else:
         per_stage = [train] * len(stages)
     runner = tools.make(cfg.tools, cfg.corpus.file)
-    eval_runner = runner if cfg.eval.tools in (None, cfg.tools) else tools.make(cfg.eval.tools, cfg.corpus.file)
+    eval_runner = (
+        runner if cfg.eval.tools in (None, cfg.tools) else tools.make(cfg.eval.tools, cfg.corpus.file)
+    )
     held_out = {pathlib.Path(file).name.split(".")[0]: _eval_questions(cfg, file) for file in cfg.eval.files}
 
     folder = resolve.resolve(cfg.model.path)
@@ -99,7 +104,9 @@ def load(cfg: Config) -> Parts:
                 f"stage has {len(plan.questions)} questions; expected at most as many"
             )
     eval_plans = {name: _plan(cfg, builder, text, cfg.eval.shots, qs) for name, qs in held_out.items()}
-    context = max(plan.max_tokens for plan in [*plans, *eval_plans.values()]) + cfg.rollout.max_response_tokens
+    context = (
+        max(plan.max_tokens for plan in [*plans, *eval_plans.values()]) + cfg.rollout.max_response_tokens
+    )
     if context > model.max_positions:
         raise ValueError(
             f"the longest prompt and config.rollout.max_response_tokens make {context} tokens; {folder} "
@@ -146,6 +153,8 @@ def _plan(
             f"{worst} of question); expected a larger limit, or config.questions.on_overlong = 'filter'"
         )
     if len(kept) < len(asked):
-        print(f"left out {len(asked) - len(kept)} of {len(asked)} questions: prompts above {cfg.prompt.max_tokens}")
+        print(
+            f"left out {len(asked) - len(kept)} of {len(asked)} questions: prompts above {cfg.prompt.max_tokens}"
+        )
     size = max(own[q.uid] for q in kept) + around + MARGIN
     return PromptPlan(shots, kept, prefix, size)

@@ -102,7 +102,12 @@ def _empty(shape: BatchShape, width: int) -> GroupBatch:
 
 
 def _fill(
-    batch: GroupBatch, q: int, group: Sequence[Episode], advantages: np.ndarray, weight: float, prefix_length: int
+    batch: GroupBatch,
+    q: int,
+    group: Sequence[Episode],
+    advantages: np.ndarray,
+    weight: float,
+    prefix_length: int,
 ) -> None:
     own = group[0].prompt_ids[prefix_length:-1]
     batch.questions[q, : len(own)] = own

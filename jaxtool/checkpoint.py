@@ -55,10 +55,7 @@ def load(run_dir: str | os.PathLike, step: int, like: Any) -> tuple[Any, dict[st
     Raises:
         ValueError: there is no such checkpoint; the steps that exist are named.
     """
-    folder = directory(run_dir) / f"{step:06d}"
-    if not (folder / "run.json").is_file():
-        existing = ", ".join(map(str, steps(run_dir))) or "none"
-        raise ValueError(f"{run_dir} has no complete checkpoint of step {step}; there are: {existing}")
+    folder = _complete(run_dir, step)
     with ocp.StandardCheckpointer() as checkpointer:
         arrays = checkpointer.restore(folder / "arrays", jax.tree.map(_abstract, like))
     return arrays, json.loads((folder / "run.json").read_text(encoding="utf-8"))
@@ -66,12 +63,20 @@ def load(run_dir: str | os.PathLike, step: int, like: Any) -> tuple[Any, dict[st
 
 def load_params(run_dir: str | os.PathLike, step: int, like: Any) -> Any:
     """The model's parameters alone, for evaluation, export, or another run to start from."""
-    folder = directory(run_dir) / f"{step:06d}" / "arrays"
+    folder = _complete(run_dir, step) / "arrays"
     target = {"params": jax.tree.map(_abstract, like)}
     restore_args = ocp.checkpoint_utils.construct_restore_args(target)
     with ocp.PyTreeCheckpointer() as checkpointer:
         args = ocp.args.PyTreeRestore(item=target, restore_args=restore_args, partial_restore=True)
         return checkpointer.restore(folder, args=args)["params"]
+
+
+def _complete(run_dir: str | os.PathLike, step: int) -> pathlib.Path:
+    folder = directory(run_dir) / f"{step:06d}"
+    if not (folder / "run.json").is_file():
+        existing = ", ".join(map(str, steps(run_dir))) or "none"
+        raise ValueError(f"{run_dir} has no complete checkpoint of step {step}; there are: {existing}")
+    return folder
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:

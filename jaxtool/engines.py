@@ -17,7 +17,9 @@ class Engines:
         text = parts.tokenizer
         self._automaton = automaton.build(protocol.STOP_STRINGS, text.token_bytes(), parts.model.vocab_size)
 
-    def make(self, plans: Sequence[PromptPlan], cfg: RolloutConfig, num_questions: int, group_size: int) -> Engine:
+    def make(
+        self, plans: Sequence[PromptPlan], cfg: RolloutConfig, num_questions: int, group_size: int
+    ) -> Engine:
         """An engine whose shapes hold all of `plans`."""
         parts = self._parts
         return Engine(

@@ -4,12 +4,19 @@ Greedy by default; the tools, the number of demonstrations and the temperature a
 """
 
 import dataclasses
+import pathlib
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from jaxtool import rollout
+from jaxtool import assemble, compilations, report, rollout, weights
 from jaxtool.assemble import Parts, PromptPlan
+from jaxtool.config import Config
+from jaxtool.engines import Engines
+from jaxtool.models import decoder
 from jaxtool.models.decoder import Params
+from jaxtool.progress import table
 from jaxtool.rewards import exact_match, f1
 from jaxtool.rewards.combine import icrl
 from jaxtool.rewards.format import answer
@@ -75,3 +82,47 @@ def paired_difference(after: np.ndarray, before: np.ndarray) -> tuple[float, flo
     """Mean of after - before over the same questions, and its 95 % bootstrap interval."""
     difference = after - before
     return float(difference.mean()), *interval(difference)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    text: str  # for people
+    data: dict[str, Any]  # {"sets": {name: {...}}, "average": {...}}
+
+
+def run(cfg: Config, checkpoint: str | None, out: str | None) -> Result:
+    """The whole of `launch/eval.py`: every held-out set of the config, and the average over sets.
+
+    Args:
+        checkpoint: RUN_DIR, RUN_DIR:STEP or a Hugging Face folder; None takes `model.path` and `init_from`.
+        out: folder for predictions, or None.
+    """
+    compilations.enable_cache()
+    parts = assemble.load(cfg)
+    params = (
+        weights.load_checkpoint(checkpoint, parts.model) if checkpoint else weights.load_initial(cfg, parts)
+    )
+    params = decoder.cast(params, jnp.dtype(cfg.model.dtype))
+    engine = Engines(parts).make(list(parts.eval_plans.values()), cfg.rollout, cfg.rollout.slots, 1)
+    sets = {}
+    for name, plan in parts.eval_plans.items():
+        scores = evaluate(parts, engine, params, plan)
+        low, high = interval(scores.em)
+        sets[name] = {
+            "n": len(scores.em),
+            "em": float(scores.em.mean()),
+            "em_low": low,
+            "em_high": high,
+            "f1": float(scores.f1.mean()),
+            "searches_mean": float(scores.searches.mean()),
+            "searched_frac": float((scores.searches > 0).mean()),
+        }
+        if out is not None:
+            report.write_predictions(pathlib.Path(out), 0, name, scores)
+    parts.close()
+    average = {key: float(np.mean([row[key] for row in sets.values()])) for key in next(iter(sets.values()))}
+    head = ["set", "questions", "exact match", "low", "high", "F1", "searches", "searched"]
+    engine_name = (cfg.eval.tools or cfg.tools).search.engine
+    title = f"{checkpoint or cfg.model.path}, {cfg.eval.shots} demonstrations, search by {engine_name}"
+    text = table([head, *([name, *row.values()] for name, row in sets.items())])
+    return Result(f"{title}\n{text}", {"sets": sets, "average": average})

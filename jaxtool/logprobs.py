@@ -37,7 +37,9 @@ def token_logprobs(
     chunks = -(-n // size)
     order = jnp.argsort(~mask, stable=True)  # kept tokens first
     pad = chunks * size - n
-    take = lambda a: jnp.pad(a[order], ((0, pad),) + ((0, 0),) * (a.ndim - 1)).reshape(chunks, size, *a.shape[1:])
+    take = lambda a: jnp.pad(a[order], ((0, pad),) + ((0, 0),) * (a.ndim - 1)).reshape(
+        chunks, size, *a.shape[1:]
+    )
 
     @jax.checkpoint
     def of_chunk(head, hidden, targets):

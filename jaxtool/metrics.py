@@ -56,7 +56,9 @@ METRICS: dict[str, Metric] = {
     "rollout/truncated_frac": Metric("episodes ended by a token limit", "frac"),
     "rollout/zero_variance_frac": Metric("groups whose rewards are all equal", "frac"),
     "perf/throughput": Metric("prompt and response tokens per second of the step and device", "tokens/s"),
-    "perf/mfu": Metric("counted flops per second, of the device's peak", "frac"),
+    "perf/mfu": Metric(
+        "counted flops per second, of the rate of a matrix product measured at the start", "frac"
+    ),
     "perf/compilations": Metric("programs compiled so far", "1"),
     "perf/tracker_errors": Metric("failures of the metric writers so far", "1"),
     "val/<set>/em": Metric("exact match on a held-out set", "frac"),

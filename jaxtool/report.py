@@ -30,10 +30,16 @@ def open_run(run_dir: pathlib.Path, cfg: Config) -> None:
     if path.exists():
         saved = dict(config_loader.flatten(config_loader.from_dict(json.loads(path.read_text())["config"])))
         now = dict(config_loader.flatten(cfg))
-        changed = [k for k in now.keys() | saved.keys() if now.get(k) != saved.get(k) and not k.startswith(FREE)]
+        changed = [
+            k for k in now.keys() | saved.keys() if now.get(k) != saved.get(k) and not k.startswith(FREE)
+        ]
         if changed:
-            names = "; ".join(f"config.{k} was {saved.get(k)!r} and is {now.get(k)!r}" for k in sorted(changed))
-            raise ValueError(f"{run_dir} holds a run with another configuration ({names}); expected a new run_dir")
+            names = "; ".join(
+                f"config.{k} was {saved.get(k)!r} and is {now.get(k)!r}" for k in sorted(changed)
+            )
+            raise ValueError(
+                f"{run_dir} holds a run with another configuration ({names}); expected a new run_dir"
+            )
     run_dir.mkdir(parents=True, exist_ok=True)
     versions = {"jaxtool": jaxtool.__version__, "commit": _commit(), "python": platform.python_version()}
     temporary = path.with_suffix(".tmp")
@@ -79,7 +85,9 @@ def write_predictions(run_dir: pathlib.Path, step: int, name: str, scores) -> No
 def evaluation_line(run_dir: pathlib.Path, step: int) -> str:
     """The evaluation of a step in one line."""
     row = next(r for r in read_metrics(run_dir / "metrics.jsonl") if r["step"] == step)
-    shown = [f"{name.removeprefix('val/')} {value:.3f}" for name, value in row.items() if name.startswith("val/")]
+    shown = [
+        f"{name.removeprefix('val/')} {value:.3f}" for name, value in row.items() if name.startswith("val/")
+    ]
     return f"evaluation after step {step}: " + ", ".join(shown)
 
 

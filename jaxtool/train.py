@@ -21,9 +21,11 @@ from jaxtool import (
     config_loader,
     curriculum,
     evaluate,
+    flops,
     losses,
     report,
     rollout,
+    roofline,
     trajectories,
     update,
     weights,
@@ -65,13 +67,15 @@ class Run:
         self.engines = Engines(parts)
         self.streams = [QuestionStream(plan.questions, cfg.seed) for plan in parts.plans]
         self.totals = dict.fromkeys(
-            ("policy_tokens", "prompt_tokens", "observation_tokens", "tool_calls", "device_seconds"), 0
+            ("policy_tokens", "prompt_tokens", "observation_tokens", "tool_calls", "flops", "device_seconds"),
+            0,
         )
         self.stage: curriculum.Stage | None = None
         self.params = weights.load_initial(cfg, parts)
         self.opt_state = self.optimizer.init(self.params)
         self.reference = self._freeze() if cfg.loss.kl_coef else None
         self.updates = 0
+        self.matmul_rate = roofline.matmul_rate(self.dtype)
 
     def _freeze(self) -> decoder.Params:
         return jax.tree.map(lambda leaf: jnp.array(leaf, self.dtype, copy=True), self.params)
@@ -168,8 +172,18 @@ class Run:
         self.totals["prompt_tokens"] += prompt
         self.totals["tool_calls"] += sum(len(e.tool_records) for e in episodes)
         self.totals["device_seconds"] += seconds * jax.device_count()
+        forward = self._forward_flops(episodes, policy)
+        flops_done = flops.step(forward, with_reference=self.reference is not None)
+        self.totals["flops"] += flops_done
+        metrics["perf/mfu"] = flops_done / seconds / jax.device_count() / self.matmul_rate
         metrics["perf/throughput"] = (prompt + response) / seconds / jax.device_count()
         metrics |= {f"budget/{name}": value for name, value in self.totals.items()}
+
+    def _forward_flops(self, episodes: list[Episode], policy_tokens: int) -> float:
+        prefix = len(self.parts.plans[self.stage.index].prefix_ids)
+        groups = _groups(episodes, self.cfg.rollout.group_size)
+        lengths = [(len(g[0].prompt_ids) - prefix, [len(e.ids) for e in g]) for g in groups]
+        return flops.forward(self.parts.model, prefix, lengths, policy_tokens)
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Scores of every held-out set, written to run_dir/eval and returned as `val/...` metrics."""
@@ -250,7 +264,9 @@ def check_gap(metrics: dict[str, float], cfg: Config, step: int) -> None:
             "(config.rollout.max_logprob_gap): sampler and learner do not see the same policy"
         )
     if not np.isfinite(metrics["actor/grad_norm"]):
-        raise RuntimeError(f"actor/grad_norm of step {step} is {metrics['actor/grad_norm']}; expected a number")
+        raise RuntimeError(
+            f"actor/grad_norm of step {step} is {metrics['actor/grad_norm']}; expected a number"
+        )
 
 
 def run(cfg: Config, run_dir: str | pathlib.Path) -> dict[str, float]:

@@ -1,12 +1,12 @@
 """A run's initial weights, and its weights as a Hugging Face folder.  Boundary."""
 
+import json
 import pathlib
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from jaxtool import checkpoint
+from jaxtool import checkpoint, config_loader
 from jaxtool.assemble import Parts
 from jaxtool.config import Config
 from jaxtool.models import decoder, hf, hf_export, place, resolve
@@ -25,7 +25,9 @@ def load_checkpoint(reference: str, model: DecoderConfig) -> decoder.Params:
     Raises:
         ValueError: there is no such checkpoint, or it is of another model.
     """
-    path, _, step = reference.rpartition(":") if reference.rpartition(":")[2].isdigit() else (reference, "", "")
+    path, _, step = (
+        reference.rpartition(":") if reference.rpartition(":")[2].isdigit() else (reference, "", "")
+    )
     saved = checkpoint.steps(path)
     if saved:
         chosen = int(step) if step else saved[-1]
@@ -50,5 +52,17 @@ def export(params: decoder.Params, parts: Parts, out: pathlib.Path) -> None:
     hf_export.export(jax.device_get(params), parts.model, parts.folder, out)
 
 
-def parameter_bytes(model: DecoderConfig) -> int:
-    return sum(leaf.size * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(decoder.abstract_params(model)))
+def export_checkpoint(run_dir: str, step: int, out: str) -> None:
+    """Writes a training checkpoint as a Hugging Face folder.
+
+    Raises:
+        ValueError: `run_dir` is no run directory, or has no checkpoint of that step.
+    """
+    described = pathlib.Path(run_dir) / "config.json"
+    if not described.is_file():
+        raise ValueError(f"{run_dir} is no run directory: it has no config.json")
+    cfg = config_loader.from_dict(json.loads(described.read_text(encoding="utf-8"))["config"])
+    folder = resolve.resolve(cfg.model.path)
+    model = hf.read_config(folder)
+    params = checkpoint.load_params(run_dir, step, decoder.abstract_params(model))
+    hf_export.export(jax.device_get(params), model, folder, out)

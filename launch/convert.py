@@ -3,6 +3,7 @@
 Examples:
     python launch/convert.py inspect Qwen/Qwen2.5-7B-Instruct
     python launch/convert.py copy models/qwen models/qwen_copy --dtype bfloat16
+    python launch/convert.py export runs/icrl_quickstart 30 models/searcher
 """
 
 import argparse
@@ -130,6 +131,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     command.add_argument(
         "--dtype", choices=("float32", "bfloat16"), help="stored dtype (default: the source's)"
     )
+
+    command = commands.add_parser("export", help="write a training checkpoint as a Hugging Face folder")
+    command.add_argument("run_dir", help="run directory of launch/train.py")
+    command.add_argument("step", type=int, help="step of the checkpoint")
+    command.add_argument("out", help="folder to write; replaced if it is an earlier export")
     return parser.parse_args(arguments)
 
 
@@ -139,6 +145,11 @@ def main() -> None:
         if arguments.command == "inspect":
             facts = inspect(arguments.path)
             print(json.dumps(facts) if arguments.json else show(facts))
+        elif arguments.command == "export":
+            from jaxtool import weights
+
+            weights.export_checkpoint(arguments.run_dir, arguments.step, arguments.out)
+            print(f"wrote {arguments.out}")
         else:
             copy(arguments.source, arguments.out, arguments.dtype)
             print(f"wrote {arguments.out}")

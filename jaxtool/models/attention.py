@@ -32,7 +32,9 @@ class Partial(NamedTuple):
         """The same with the axes before K replaced by `tokens`."""
         k, n, e = self.out.shape[-3:]
         return Partial(
-            self.out.reshape(*tokens, k, n, e), self.max.reshape(*tokens, k, n), self.sum.reshape(*tokens, k, n)
+            self.out.reshape(*tokens, k, n, e),
+            self.max.reshape(*tokens, k, n),
+            self.sum.reshape(*tokens, k, n),
         )
 
 

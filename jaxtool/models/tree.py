@@ -85,7 +85,9 @@ def rollout_hidden(
     causal = offsets[:, None] >= offsets
     in_prefix = jnp.arange(prefix.k.shape[2]) < prefix_length
     in_question = jnp.arange(questions.k.shape[3]) < question_lengths[:, None]
-    in_question = jnp.broadcast_to(in_question[:, None], (num_questions, group * width, in_question.shape[-1]))
+    in_question = jnp.broadcast_to(
+        in_question[:, None], (num_questions, group * width, in_question.shape[-1])
+    )
 
     def attend(q, k, v, carry, xs):
         prefix_l, questions_l = xs

@@ -82,7 +82,7 @@ def append(
     Unused entries have `which` = R and are dropped.  The row state besides cache and length is the
     caller's to set.
     """
-    num_rows, size = rows.k.shape[1], rows.k.shape[3]
+    size = rows.k.shape[3]
     offsets = jnp.arange(tokens.shape[1])
     length = rows.length[which]
     question = rows.question[which]
@@ -117,9 +117,7 @@ def append(
     return rows._replace(k=k, v=v, length=rows.length.at[which].add(counts, mode="drop"))
 
 
-def decode_step(
-    params: Params, cfg: DecoderConfig, shared: Shared, rows: Rows
-) -> tuple[Array, Array, Array]:
+def decode_step(params: Params, cfg: DecoderConfig, shared: Shared, rows: Rows) -> tuple[Array, Array, Array]:
     """Feeds every row's pending token; returns its final hidden state [R, D] and the caches.
 
     Rows that do not run are computed too (the shape is fixed); they write where their next real

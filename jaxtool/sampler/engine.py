@@ -94,7 +94,9 @@ class Engine:
         self.cache_size = round_up(response_size + 1, 16)
         longest = round_up(chunk_size + 1, 16)  # the pending token goes first
         self.chunk_sizes = tuple(sorted({round_up(longest // 2, 16), longest}))
-        self._stops = decode.Stops(jnp.asarray(automaton.next_state), jnp.asarray(list(end_of_text), jnp.int32))
+        self._stops = decode.Stops(
+            jnp.asarray(automaton.next_state), jnp.asarray(list(end_of_text), jnp.int32)
+        )
         self._prefill_prefix = jax.jit(lambda params, tokens: tree.prefix_keys_values(params, cfg, tokens))
         self._prefill_questions = jax.jit(self._question_block)
         self._append = jax.jit(
@@ -161,7 +163,9 @@ class Engine:
         if self._rows is None:
             self._rows = decode.empty_rows(self.cfg, self.num_slots, self.cache_size, prefix.k.dtype)
         self._state = {
-            name: np.array(getattr(self._rows, name)) for name in decode.Rows._fields if name not in ("k", "v")
+            name: np.array(getattr(self._rows, name))
+            for name in decode.Rows._fields
+            if name not in ("k", "v")
         }
         self._state["status"][:] = decode.IDLE
         self._sessions: dict[int, _Session] = {}
@@ -206,8 +210,11 @@ class Engine:
         running = [s for s, held in self._sessions.items() if self._is_running(held)]
         if not running:
             return []
-        patience = np.int32(APPEND_ROWS if len(running) > APPEND_ROWS else 1)
-        rows, tokens, logprobs, steps = self._decode(self._params, self._shared, self._device_rows(), patience)
+        # An append costs as much as a dozen steps of decoding, for one row or for eight.
+        patience = np.int32(max(1, len(running) // 2))
+        rows, tokens, logprobs, steps = self._decode(
+            self._params, self._shared, self._device_rows(), patience
+        )
         self._keep(rows)
         steps = int(steps)
         tokens, logprobs = np.asarray(tokens[:steps]), np.asarray(logprobs[:steps])

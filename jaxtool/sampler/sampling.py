@@ -59,5 +59,7 @@ def sample(
     inside = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
     drawn = block * BLOCK + jnp.argmax(inside + gumbel[:, num_blocks:], axis=-1)
     token = jnp.where(temperature > 0, drawn, jnp.argmax(scaled, axis=-1)).astype(jnp.int32)
-    logprob = jnp.take_along_axis(scaled, token[:, None], axis=-1)[:, 0] - jax.nn.logsumexp(block_lse, axis=-1)
+    logprob = jnp.take_along_axis(scaled, token[:, None], axis=-1)[:, 0] - jax.nn.logsumexp(
+        block_lse, axis=-1
+    )
     return token, logprob
