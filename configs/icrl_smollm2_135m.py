@@ -9,7 +9,7 @@ Control, without demonstrations from the start:
 
 from jaxtool import config
 
-COUNTRY_FACTS = ("capital", "country", "currency", "demonym", "language", "region")
+COUNTRY_FACTS = ("capital", "currency", "demonym")
 
 
 def get_config() -> config.Config:
@@ -21,7 +21,7 @@ def get_config() -> config.Config:
         rollout=config.RolloutConfig(
             group_size=8,
             questions_per_step=2,
-            temperature=0.6,
+            temperature=0.5,
             max_turns=2,
             max_response_tokens=176,
             max_turn_tokens=64,

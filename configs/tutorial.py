@@ -16,7 +16,7 @@ def get_config() -> config.Config:
         rollout=config.RolloutConfig(
             group_size=4,
             questions_per_step=2,
-            temperature=0.6,
+            temperature=0.5,
             max_turns=2,
             max_response_tokens=176,
             max_turn_tokens=64,

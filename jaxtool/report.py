@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 
 import jaxtool
-from jaxtool import config_loader
+from jaxtool import children, config_loader
 from jaxtool.config import Config
 from jaxtool.curriculum import Stage
 from jaxtool.metrics import read_metrics

@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_tree import MODELS, random_params
+from test_tree import MODELS, flat_context, random_params
 
-from jaxtool.models import decoder, tree
+from jaxtool.models import decoder
 from jaxtool.rollout import episode_key
 from jaxtool.sampler import automaton, sampling
 from jaxtool.sampler.engine import Engine
@@ -105,12 +105,9 @@ def test_full_recomputation_agrees(together):
     """Every sampled token again from a flat forward pass over its whole context, no cache."""
     same = total = 0
     for (question, sample), (ids, logprobs, mask) in together.items():
-        context = np.array(PROMPTS[question] + ids, np.int32)[None]
-        hidden = tree.flat_hidden(
-            PARAMS, CFG, context, np.arange(context.shape[1])[None], np.ones_like(context)
-        )
+        hidden = flat_context(PARAMS, CFG, PROMPTS[question] + ids)
         places = np.flatnonzero(mask)
-        rows = hidden[0, len(PROMPTS[question]) - 1 + places]
+        rows = hidden[len(PROMPTS[question]) - 1 + places]
         keys = np.broadcast_to(episode_key(0, 1, f"q{question}", sample), (len(places), 2))
         tokens, wanted = sampling.sample(
             decoder.logits(PARAMS, rows), keys, places, jnp.full(len(places), 0.8), NUM_TOKENS

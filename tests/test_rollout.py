@@ -17,7 +17,7 @@ TEXT = TinyTokenizer()
 QUESTIONS = [Question(f"q{i}", f"question {i}?", ("yes",)) for i in range(3)]
 PROMPTS = [TEXT.encode(f"Problem: {q.question}\n") for q in QUESTIONS]
 LIMITS = RolloutConfig(
-    max_turns=2, max_response_tokens=400, max_turn_tokens=90, max_observation_tokens=80, on_no_action="retry"
+    max_turns=2, max_response_tokens=900, max_turn_tokens=90, max_observation_tokens=80, on_no_action="retry"
 )
 SEARCH = "<think>a</think><search>{}</search>"
 ANSWER = "<think>b</think><answer>yes</answer>"
@@ -66,7 +66,7 @@ ENDINGS = {
     "no action ends": (["hm"], {"on_no_action": "end"}, FinishReason.NO_ACTION, 1, 0),
     "empty query is no call": (["<search> </search>", ANSWER], {}, FinishReason.ANSWERED, 2, 0),
     "a turn cut by length": (["x" * 200, ANSWER], {}, FinishReason.ANSWERED, 2, 0),
-    "response full": (["x" * 400], {"max_turn_tokens": 400}, FinishReason.MAX_TOKENS, 1, 0),
+    "response full": (["x" * 900], {"max_turn_tokens": 900}, FinishReason.MAX_TOKENS, 1, 0),
     "no room for the observation": (
         [SEARCH.format("x")], {"max_response_tokens": 60, "max_turn_tokens": 60}, FinishReason.MAX_TOKENS, 1, 1,
     ),
@@ -86,7 +86,7 @@ def test_endings(name, tools):
 
 def test_a_failing_tool_says_so_without_details(tools):
     episode = one([SEARCH.format("boom"), ANSWER], tools)
-    assert "search failed: RuntimeError" in episode.texts[1] and "secret" not in episode.texts[1]
+    assert "(RuntimeError)" in episode.texts[1] and "secret" not in episode.texts[1]
 
 
 def random_script(key, turn):

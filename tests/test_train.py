@@ -325,3 +325,21 @@ def test_a_checkpoint_is_exported_by_command(whole, world):
     assert same == [True, True]
     done = subprocess.run([*command, "3", str(out)], env=environment, capture_output=True, text=True)
     assert "no complete checkpoint of step 3; there are: 2, 4, 5" in done.stderr
+
+
+def test_the_final_table_holds_the_means_of_the_rows(whole, world):
+    from jaxtool import curriculum, report
+
+    cfg = load(world)
+    shown = report.final_table(whole, curriculum.stages(cfg.curriculum), ["q"])
+    rows = metrics(whole)
+    line = next(line for line in shown.splitlines() if line.startswith("0-shot, end"))
+    assert line.split()[2:] == [
+        "5",
+        *(
+            f"{rows[5][name]:.3f}"
+            for name in ("critic/rewards/mean", "reward/accuracy", "reward/format", "tool/valid_calls/mean")
+        ),
+    ]
+    after = next(line for line in shown.splitlines() if line.startswith("q, after"))
+    assert after.split()[2:4] == ["5", f"{rows[5]['val/q/em']:.3f}"]

