@@ -8,7 +8,7 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-from jaxtool import curriculum, files, questions, tokenizer, tools
+from jaxtool import curriculum, files, protocol, questions, tokenizer, tools
 from jaxtool.config import Config
 from jaxtool.models import hf, resolve
 from jaxtool.models.config import DecoderConfig
@@ -18,6 +18,7 @@ from jaxtool.types import Question
 
 # Begin a question in as many ways as a tokenizer may merge with what stands before it.
 PROBES = ("What", "who", "7", "(a", '"A', "é", "国")
+EVAL_SEED = 0
 MARGIN = 8  # tokens by which a question's own part may exceed the estimate made without its prompt
 
 
@@ -68,8 +69,7 @@ def load(cfg: Config) -> Parts:
         ValueError, FileNotFoundError: one sentence about the first thing that is wrong.
     """
     stages = curriculum.stages(cfg.curriculum)
-    most = max([stage.shots for stage in stages] + [cfg.eval.shots])
-    demonstrations = _demonstrations(cfg, most)
+    demonstrations = _demonstrations(cfg, cfg.max_shots)
     train = questions.load(
         cfg.questions.train_file,
         "config.questions.train_file",
@@ -81,11 +81,13 @@ def load(cfg: Config) -> Parts:
         per_stage = questions.partition(train, [stage.num_steps for stage in stages])
     else:
         per_stage = [train] * len(stages)
-    runner = tools.make(cfg.tools, cfg.corpus.file)
-    eval_runner = (
-        runner if cfg.eval.tools in (None, cfg.tools) else tools.make(cfg.eval.tools, cfg.corpus.file)
-    )
-    held_out = {pathlib.Path(file).name.split(".")[0]: _eval_questions(cfg, file) for file in cfg.eval.files}
+    held_out = {_set_name(file): _eval_questions(cfg, file) for file in cfg.eval.files}
+    if len(held_out) < len(cfg.eval.files):
+        raise ValueError(
+            f"config.eval.files is {cfg.eval.files}, in which two sets have one name; expected different file names"
+        )
+    if "bm25" in (cfg.tools.search.engine, cfg.eval_tools.search.engine):
+        files.find(cfg.corpus.file, "config.corpus.file")
 
     folder = resolve.resolve(cfg.model.path)
     model = hf.read_config(folder)
@@ -112,6 +114,10 @@ def load(cfg: Config) -> Parts:
             f"the longest prompt and config.rollout.max_response_tokens make {context} tokens; {folder} "
             f"(config.model.path) takes at most {model.max_positions}"
         )
+    _check_observations(cfg, text)
+    # Last, as a large corpus takes long to index.
+    runner = tools.make(cfg.tools, cfg.corpus.file)
+    eval_runner = runner if cfg.eval_tools == cfg.tools else tools.make(cfg.eval_tools, cfg.corpus.file)
     return Parts(cfg, folder, model, text, builder, stages, plans, eval_plans, runner, eval_runner)
 
 
@@ -123,7 +129,22 @@ def _demonstrations(cfg: Config, most: int) -> list[str]:
 
 def _eval_questions(cfg: Config, file: str) -> list[Question]:
     found = questions.load(file, "config.eval.files", hops=cfg.eval.hops, types=cfg.eval.types)
-    return questions.select(found, cfg.eval.limit, cfg.seed)
+    # One seed for all runs: arms that are compared answer the same questions.
+    return questions.select(found, cfg.eval.limit, EVAL_SEED)
+
+
+def _set_name(file: str) -> str:
+    return pathlib.Path(file).name.split(".")[0]
+
+
+def _check_observations(cfg: Config, text: tokenizer.Tokenizer) -> None:
+    """The information tags, and room to answer after them, must fit."""
+    tags, limit = len(protocol.observation_ids("", text, 10**6)), cfg.rollout.max_observation_tokens
+    if not tags < limit < cfg.rollout.max_response_tokens:
+        raise ValueError(
+            f"config.rollout.max_observation_tokens is {limit}; expected more than the {tags} tokens of its tags and "
+            f"less than config.rollout.max_response_tokens = {cfg.rollout.max_response_tokens}"
+        )
 
 
 def common_prefix(sequences: Sequence[Sequence[int]]) -> list[int]:

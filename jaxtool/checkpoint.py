@@ -46,7 +46,10 @@ def save(run_dir: str | os.PathLike, step: int, arrays: Any, run: dict[str, Any]
     os.replace(aside, final)
     _sync(folder)
     for old in steps(run_dir)[:-keep]:
-        shutil.rmtree(folder / f"{old:06d}")
+        # Out of sight first: a kill in the middle leaves no half of a checkpoint that looks whole.
+        os.replace(folder / f"{old:06d}", folder / f".{old:06d}.old")
+    for doomed in folder.glob(".*.old"):
+        shutil.rmtree(doomed)
 
 
 def load(run_dir: str | os.PathLike, step: int, like: Any) -> tuple[Any, dict[str, Any]]:

@@ -7,7 +7,7 @@ left out.
 import os
 import re
 
-_SECRET = re.compile(r"key|token|secret|password|passwd|credential|auth", re.IGNORECASE)
+_SECRET = re.compile(r"key|token|secret|pass|credential|_pat$|database_url", re.IGNORECASE)
 
 
 def environment() -> dict[str, str]:

@@ -23,7 +23,7 @@ def one_sentence(debug: bool) -> Iterator[None]:
     """Ends the program with the sentence of an error that the user can mend, or with all of it."""
     try:
         yield
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
         if debug:
             raise
         sys.exit(f"error: {error}")

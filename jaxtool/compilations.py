@@ -22,8 +22,11 @@ def count() -> int:
     return _seen[0]
 
 
-def enable_cache() -> None:
-    """Persistent compilation cache in the user's cache folder; JAX_COMPILATION_CACHE_DIR moves it."""
+def prepare(dtype: str) -> None:
+    """Persistent compilation cache in the user's cache folder (JAX_COMPILATION_CACHE_DIR moves it), and
+    float32 products in float32 where that is the model's dtype: accelerators round them by default."""
+    if dtype == "float32":
+        jax.config.update("jax_default_matmul_precision", "highest")
     if jax.config.jax_compilation_cache_dir is None:
         root = os.environ.get("JAXTOOL_CACHE") or pathlib.Path.home() / ".cache" / "jaxtool"
         jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(root) / "xla"))

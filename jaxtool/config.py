@@ -76,7 +76,7 @@ class LossConfig:
 @dataclasses.dataclass(frozen=True)
 class OptimConfig:
     learning_rate: float = 1e-6
-    warmup_steps: int = 0  # linear from 0, then constant
+    warmup_steps: int = 0  # the first step has learning_rate / warmup_steps, then linear, then constant
     beta1: float = 0.9
     beta2: float = 0.999
     weight_decay: float = 0.01
@@ -108,6 +108,7 @@ class EvalConfig:
     types: tuple[str, ...] = ()
     shots: int = 0
     temperature: float = 0.0
+    max_turns: int | None = None  # executed tool calls; None: as in training
     tools: ToolsConfig | None = None  # None: as in training
 
 
@@ -185,6 +186,7 @@ def validate(cfg: Config) -> None:
 
     for key in ("model.path", "questions.train_file", "corpus.file", "prompt.demonstrations"):
         require(bool(value_at(cfg, key).strip()), key, "a file, folder or name")
+    require(bool(cfg.eval.files), "eval.files", "at least one question file")
     stages = cfg.curriculum.stages
     require(bool(stages), "curriculum.stages", "at least one (demonstrations, steps) pair")
     require(
@@ -224,4 +226,9 @@ def validate(cfg: Config) -> None:
         positive(f"{tools}.search.timeout_s")
         within(0, 1, f"{tools}.max_outage_frac")
         is_address = value_at(cfg, f"{tools}.search.url").startswith(("http://", "https://"))
+        require(
+            "@" not in value_at(cfg, f"{tools}.search.url"),
+            f"{tools}.search.url",
+            "no user or password in it",
+        )
         require(is_address, f"{tools}.search.url", "an address that begins with http:// or https://")

@@ -4,12 +4,12 @@ import time
 
 import numpy as np
 
-from jaxtool import assemble, batch, config_loader, flops
+from jaxtool import assemble, batch, config_loader, flops, memory
 from jaxtool.config import Config
 from jaxtool.models.config import DecoderConfig
+from jaxtool.shown import harmless
 
 SHOWN = 3  # prompts of each stage
-GIB = 2.0**30
 
 
 def describe(cfg: Config) -> str:
@@ -30,7 +30,7 @@ def describe(cfg: Config) -> str:
         )
     lines += [
         "",
-        *_memory(cfg, parts),
+        *memory.table(memory.needs(cfg, parts.model, max(plan.max_tokens for plan in parts.plans))),
         f"time: at least {duration(total)} for {cfg.num_steps} steps of full responses, at the {rate / 1e9:.0f} GFLOP/s "
         "that a float32 matrix product reaches on this CPU; accelerators are not measured",
     ]
@@ -53,26 +53,11 @@ def _stage(parts: assemble.Parts, stage, plan: assemble.PromptPlan) -> list[str]
         lines += [
             f"--- prompt of {question.uid}: {len(ids)} tokens ({role}; all of them context, none is trained on)"
         ]
-        lines += [parts.tokenizer.decode(ids), f"--- answers: {', '.join(question.answers)}"]
+        lines += [
+            harmless(parts.tokenizer.decode(ids)),
+            f"--- answers: {harmless(', '.join(question.answers))}",
+        ]
     return lines
-
-
-def _memory(cfg: Config, parts: assemble.Parts) -> list[str]:
-    model, rollout = parts.model, cfg.rollout
-    width = {"float32": 4, "bfloat16": 2}[cfg.model.dtype]
-    weights = model.num_parameters * 4
-    position = 2 * model.num_layers * model.num_kv_heads * model.head_dim * width
-    slots = min(rollout.slots, rollout.questions_per_step * rollout.group_size)
-    rows = {
-        "weights, float32": weights,
-        "optimiser moments and gradients": 3 * weights,
-        "copy for the forward pass": weights // 2 if width == 2 else 0,
-        "reference": model.num_parameters * width if cfg.loss.kl_coef else 0,
-        "keys and values of the rows": slots * rollout.max_response_tokens * position,
-        "keys and values of the prefix": max(plan.max_tokens for plan in parts.plans) * position,
-    }
-    lines = [f"memory: {sum(rows.values()) / GIB:.1f} GiB and the activations of one microbatch"]
-    return lines + [f"  {name:34s} {size / GIB:8.2f} GiB" for name, size in rows.items()]
 
 
 def step_flops(cfg: Config, model: DecoderConfig, plan: assemble.PromptPlan) -> float:
@@ -81,7 +66,7 @@ def step_flops(cfg: Config, model: DecoderConfig, plan: assemble.PromptPlan) -> 
     groups = [(plan.question_size, [length] * size)] * cfg.rollout.questions_per_step
     head_tokens = len(groups) * size * length
     forward = flops.forward(model, len(plan.prefix_ids), groups, head_tokens)
-    return flops.step(forward, with_reference=bool(cfg.loss.kl_coef))
+    return forward * (4 + bool(cfg.loss.kl_coef))  # rollout, three for the update, reference
 
 
 def matmul_rate() -> float:

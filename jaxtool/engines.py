@@ -10,11 +10,12 @@ from jaxtool.sampler.engine import Engine
 
 
 class Engines:
-    """Makes engines of a run; the stop automaton is built once."""
+    """Makes engines of a run, each shape once; the stop automaton is built once."""
 
     def __init__(self, parts: Parts):
         self._parts = parts
         text = parts.tokenizer
+        self._made: dict[tuple[int, ...], Engine] = {}
         self._automaton = automaton.build(protocol.STOP_STRINGS, text.token_bytes(), parts.model.vocab_size)
 
     def make(
@@ -22,15 +23,21 @@ class Engines:
     ) -> Engine:
         """An engine whose shapes hold all of `plans`."""
         parts = self._parts
-        return Engine(
-            parts.model,
-            num_tokens=parts.tokenizer.vocab_size,
-            automaton=self._automaton,
-            end_of_text=sorted(parts.tokenizer.eos_ids),
-            slots=min(cfg.slots, num_questions * group_size),
-            num_questions=num_questions,
-            question_size=max(plan.question_size for plan in plans),
-            prefix_size=max(len(plan.prefix_ids) for plan in plans),
-            response_size=cfg.max_response_tokens,
-            chunk_size=cfg.max_observation_tokens,
-        )
+        sizes = {
+            "slots": min(cfg.slots, num_questions * group_size),
+            "num_questions": num_questions,
+            "question_size": max(plan.question_size for plan in plans),
+            "prefix_size": max(len(plan.prefix_ids) for plan in plans),
+            "response_size": cfg.max_response_tokens,
+            "chunk_size": max(cfg.max_observation_tokens, len(parts.tokenizer.encode(protocol.RETRY))),
+        }
+        key = tuple(sizes.values())
+        if key not in self._made:
+            self._made[key] = Engine(
+                parts.model,
+                num_tokens=parts.tokenizer.vocab_size,
+                automaton=self._automaton,
+                end_of_text=sorted(parts.tokenizer.eos_ids),
+                **sizes,
+            )
+        return self._made[key]

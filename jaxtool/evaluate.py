@@ -50,16 +50,20 @@ class Scores:
 def evaluate(parts: Parts, engine: Engine, params: Params, plan: PromptPlan) -> Scores:
     """One episode a question, in waves of as many as the engine holds."""
     cfg = parts.cfg
+    limits = cfg.rollout
+    if cfg.eval.max_turns is not None:
+        limits = dataclasses.replace(limits, max_turns=cfg.eval.max_turns)
     episodes: list[Episode] = []
     for start in range(0, len(plan.questions), engine.num_questions):
         asked = plan.questions[start : start + engine.num_questions]
         prompts = [parts.prompts.ids(q.question, plan.shots) for q in asked]
         engine.start(params, plan.prefix_ids, prompts)
         played, _ = rollout.play(
-            engine, parts.eval_tools, parts.tokenizer, asked, prompts, cfg.rollout,
+            engine, parts.eval_tools, parts.tokenizer, asked, prompts, limits,
             group_size=1, temperature=cfg.eval.temperature, seed=cfg.seed, step=0,
         )  # fmt: skip
         episodes += played
+    rollout.check_outage(episodes, cfg.eval_tools.max_outage_frac, "the evaluation")
     predictions = [answer(e.segments) for e in episodes]
     golds = [e.question.answers for e in episodes]
     return Scores(
@@ -97,7 +101,7 @@ def run(cfg: Config, checkpoint: str | None, out: str | None) -> Result:
         checkpoint: RUN_DIR, RUN_DIR:STEP or a Hugging Face folder; None takes `model.path` and `init_from`.
         out: folder for predictions, or None.
     """
-    compilations.enable_cache()
+    compilations.prepare(cfg.model.dtype)
     parts = assemble.load(cfg)
     params = (
         weights.load_checkpoint(checkpoint, parts.model) if checkpoint else weights.load_initial(cfg, parts)
@@ -122,7 +126,7 @@ def run(cfg: Config, checkpoint: str | None, out: str | None) -> Result:
     parts.close()
     average = {key: float(np.mean([row[key] for row in sets.values()])) for key in next(iter(sets.values()))}
     head = ["set", "questions", "exact match", "low", "high", "F1", "searches", "searched"]
-    engine_name = (cfg.eval.tools or cfg.tools).search.engine
+    engine_name = cfg.eval_tools.search.engine
     title = f"{checkpoint or cfg.model.path}, {cfg.eval.shots} demonstrations, search by {engine_name}"
     text = table([head, *([name, *row.values()] for name, row in sets.items())])
     return Result(f"{title}\n{text}", {"sets": sets, "average": average})

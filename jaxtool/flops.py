@@ -29,8 +29,3 @@ def forward(
     body = model.num_parameters - tables * model.vocab_size * model.hidden_size
     attention = 4 * model.num_layers * model.num_heads * model.head_dim
     return 2.0 * body * tokens + attention * pairs + 2.0 * model.vocab_size * model.hidden_size * head_tokens
-
-
-def step(forward_flops: float, *, with_reference: bool) -> float:
-    """Rollout once, update three times, reference once; recomputation is not counted."""
-    return forward_flops * (4 + with_reference)

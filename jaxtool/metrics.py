@@ -77,7 +77,7 @@ METRICS |= {
         "tool_wait": "waiting for tools, where no decoding hid it",
         "reference": "log-probs of the reference",
         "update": "forward, backward and optimiser",
-        "checkpoint": "saving",
+        "checkpoint": "saving after the step before",
         "eval": "evaluation",
         "step": "the whole step",
     }.items()
@@ -120,12 +120,12 @@ def rollout_metrics(episodes: Sequence[Episode], rewards: Sequence[Reward]) -> d
     def call_rate(*kinds: ToolStatus) -> float:
         return sum(status in kinds for status in statuses) / max(len(statuses), 1)
 
-    # Only the last generation of an episode can hold a call that was not executed.
-    unexecuted = [
-        episode.roles[-1][0] == POLICY and isinstance(protocol.parse(episode.texts[-1]), protocol.Search)
+    calls = sum(
+        isinstance(protocol.parse(text), protocol.Search)
         for episode in episodes
-        if episode.roles
-    ]
+        for (role, _), text in zip(episode.roles, episode.texts, strict=True)
+        if role == POLICY
+    )
     truncated = (FinishReason.MAX_TOKENS, FinishReason.CONTEXT_FULL)
     metrics = {
         "critic/rewards/mean": _mean(reward.total for reward in rewards),
@@ -135,7 +135,7 @@ def rollout_metrics(episodes: Sequence[Episode], rewards: Sequence[Reward]) -> d
         "response_length/policy_mean": _mean(episode.num_policy_tokens for episode in episodes),
         "prompt_length/mean": _mean(len(episode.prompt_ids) for episode in episodes),
         "num_turns/mean": _mean(episode.turns for episode in episodes),
-        "tool/calls/mean": (len(statuses) + sum(unexecuted)) / len(episodes),
+        "tool/calls/mean": calls / len(episodes),
         "tool/valid_calls/mean": len(statuses) / len(episodes),
         "tool/error_rate": call_rate(ToolStatus.ERROR, ToolStatus.TIMEOUT),
         "tool/timeout_rate": call_rate(ToolStatus.TIMEOUT),
@@ -163,7 +163,7 @@ def check_names(names) -> None:
 class MetricsLog:
     """metrics.jsonl of a run, one object per step in ascending order, and TensorBoard beside it.
 
-    `errors` counts what could not be written.  Numbers that are not finite are written as null (JSON has
+    `rows` holds what was written, whether or not the file took it; `errors` counts what it did not.  Numbers that are not finite are written as null (JSON has
     no other word), with a warning once per name.
     """
 
@@ -175,6 +175,7 @@ class MetricsLog:
         self._writer = None
         self._warned: set[str] = set()
         self._last = -1
+        self.rows: list[dict] = []
         if self._path.exists():
             self.truncate_after(math.inf)
 
@@ -184,6 +185,7 @@ class MetricsLog:
         temporary = self._path.with_suffix(".tmp")
         temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
         os.replace(temporary, self._path)
+        self.rows = kept
         self._last = max((row["step"] for row in kept), default=-1)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -200,10 +202,9 @@ class MetricsLog:
             )
         row = {"step": step} | {name: self._number(name, value) for name, value in metrics.items()}
         self._last = step
+        self.rows.append(row)
         try:
-            self._dir.mkdir(parents=True, exist_ok=True)
-            with open(self._path, "a", encoding="utf-8") as file:  # closing flushes: a kill loses no step
-                file.write(json.dumps(row) + "\n")
+            self._append(json.dumps(row) + "\n")
         except OSError as error:
             self._failed("metrics.jsonl", error)
         if self._tensorboard:
@@ -219,6 +220,17 @@ class MetricsLog:
             except _TRACKER_ERRORS as error:
                 self._failed("TensorBoard", error)
             self._writer = None
+
+    def _append(self, line: str) -> None:
+        self._dir.mkdir(parents=True, exist_ok=True)
+        with open(self._path, "ab") as file:  # closing flushes: a kill loses no step
+            size = file.tell()
+            try:
+                file.write(line.encode())
+                file.flush()
+            except OSError:
+                file.truncate(size)  # half a line would spoil the next one
+                raise
 
     def _write_tensorboard(self, step: int, row: dict) -> None:
         if self._writer is None:

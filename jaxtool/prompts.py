@@ -9,7 +9,7 @@ prefix that all prompts of a step share.
 import dataclasses
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 # Table 1 of arXiv:2603.08068, word for word: an interface constant.
@@ -26,6 +26,8 @@ TAGS = ("think", "search", "information", "answer")
 
 
 class Tokenizer(Protocol):
+    special_tokens: Mapping[str, int]  # text -> id
+
     def prompt_ids(self, text: str) -> list[int]: ...  # plain text that starts a sequence
 
     def chat_ids(self, messages: list[dict[str, str]]) -> list[int]: ...  # with the generation prompt
@@ -104,5 +106,8 @@ class PromptBuilder:
         """Token ids of the prompt; errors as `text`."""
         text = self.text(question, shots)
         if self.chat:
+            # A question cannot close its turn: what looks like a special token is broken up.
+            for token in self.tokenizer.special_tokens:
+                text = text.replace(token, f"{token[:1]} {token[1:]}")
             return self.tokenizer.chat_ids([{"role": "user", "content": text}])
         return self.tokenizer.prompt_ids(text)

@@ -10,7 +10,6 @@ import jaxtool
 from jaxtool import children, config_loader
 from jaxtool.config import Config
 from jaxtool.curriculum import Stage
-from jaxtool.metrics import read_metrics
 from jaxtool.progress import table
 from jaxtool.rewards.format import answer
 from jaxtool.trajectories import write_lines
@@ -19,7 +18,7 @@ from jaxtool.trajectories import write_lines
 FREE = ("checkpoint.", "tensorboard", "rollout.trajectories_every", "tools.threads", "tools.search.timeout_s")
 
 
-def open_run(run_dir: pathlib.Path, cfg: Config) -> None:
+def open_run(run_dir: pathlib.Path, cfg: Config, resumed: bool) -> None:
     """Prints the effective configuration and writes config.json, or checks the one that is there.
 
     Raises:
@@ -27,7 +26,7 @@ def open_run(run_dir: pathlib.Path, cfg: Config) -> None:
     """
     path = run_dir / "config.json"
     print(config_loader.describe(cfg))
-    if path.exists():
+    if resumed:
         saved = dict(config_loader.flatten(config_loader.from_dict(json.loads(path.read_text())["config"])))
         now = dict(config_loader.flatten(cfg))
         changed = [
@@ -52,7 +51,7 @@ def _commit() -> str | None:
     try:
         found = subprocess.run(
             ["git", "-C", str(pathlib.Path(__file__).parent), "rev-parse", "HEAD"],
-            capture_output=True, text=True, timeout=5, check=True,
+            capture_output=True, text=True, timeout=5, check=True, env=children.environment(),
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
@@ -82,21 +81,20 @@ def write_predictions(run_dir: pathlib.Path, step: int, name: str, scores) -> No
     write_lines(predictions_path(run_dir, step, name), rows)
 
 
-def evaluation_line(run_dir: pathlib.Path, step: int) -> str:
-    """The evaluation of a step in one line."""
-    row = next(r for r in read_metrics(run_dir / "metrics.jsonl") if r["step"] == step)
+def evaluation_line(row: dict) -> str:
+    """The evaluation in a row of the metrics, in one line."""
     shown = [
         f"{name.removeprefix('val/')} {value:.3f}" for name, value in row.items() if name.startswith("val/")
     ]
-    return f"evaluation after step {step}: " + ", ".join(shown)
+    return f"evaluation after step {row['step']}: " + ", ".join(shown)
 
 
-def final_table(run_dir: pathlib.Path, stages: Sequence[Stage], sets: Sequence[str]) -> str:
+def final_table(metrics: Sequence[dict], stages: Sequence[Stage], sets: Sequence[str]) -> str:
     """Training at the start and end of each stage, and evaluation before and after, as text.
 
     Start and end are the means over the stage's first and last quarter of steps, at most 4.
     """
-    rows = {row["step"]: row for row in read_metrics(run_dir / "metrics.jsonl")}
+    rows = {row["step"]: row for row in metrics}
     names = ("critic/rewards/mean", "reward/accuracy", "reward/format", "tool/valid_calls/mean")
     lines = [["training", "steps", "reward", "accuracy", "format", "valid searches"]]
     for stage in stages:

@@ -23,7 +23,10 @@ from jaxtool.types import (
     ToolCall,
     ToolRecord,
     ToolResult,
+    ToolStatus,
 )
+
+OUTAGE_CALLS = 8  # fewer say nothing about the tool
 
 
 @runtime_checkable
@@ -149,3 +152,18 @@ def _append(episode: Episode, role: str, ids: list[int], text: str) -> None:
     episode.ids += ids
     episode.roles.append((role, len(ids)))
     episode.texts.append(text)
+
+
+def check_outage(episodes: Sequence[Episode], limit: float, where: str) -> None:
+    """Stops when too many calls failed: the policy would learn, or show, that searching is useless.
+
+    Raises:
+        RuntimeError: more than `limit` of at least `OUTAGE_CALLS` calls ended in an error or a timeout.
+    """
+    results = [record.result for episode in episodes for record in episode.tool_records]
+    failed = [r for r in results if r.status in (ToolStatus.ERROR, ToolStatus.TIMEOUT)]
+    if len(results) >= OUTAGE_CALLS and len(failed) > limit * len(results):
+        raise RuntimeError(
+            f"{len(failed)} of the {len(results)} tool calls of {where} failed, the last with "
+            f"{failed[-1].output!r}; expected at most {limit:.0%} (config.tools.max_outage_frac)"
+        )

@@ -9,6 +9,7 @@ from jaxtool import assemble, compilations, rollout, weights
 from jaxtool.config import Config
 from jaxtool.engines import Engines
 from jaxtool.models import decoder
+from jaxtool.shown import harmless
 from jaxtool.types import POLICY, Episode, Question
 
 COLOURS = {POLICY: "\033[36m", "observation": "\033[33m"}
@@ -16,7 +17,7 @@ COLOURS = {POLICY: "\033[36m", "observation": "\033[33m"}
 
 def run(cfg: Config, question: str, checkpoint: str | None) -> Episode:
     """Plays `question` with evaluation's tools, demonstrations and temperature, and prints each turn."""
-    compilations.enable_cache()
+    compilations.prepare(cfg.model.dtype)
     asked = Question("question", question, ("",))
     parts = assemble.load(cfg)
     held_out = next(iter(parts.eval_plans.values()))
@@ -40,6 +41,5 @@ def run(cfg: Config, question: str, checkpoint: str | None) -> Episode:
 
 def show(text: str, role: str | None) -> None:
     """Prints a turn, coloured on a terminal; control characters of model and tool text are shown, not run."""
-    safe = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
     colour = COLOURS.get(role, "") if sys.stdout.isatty() else ""
-    print(f"{colour}{safe}{chr(27) + '[0m' if colour else ''}", end="", flush=True)
+    print(f"{colour}{harmless(text)}{chr(27) + '[0m' if colour else ''}", end="", flush=True)

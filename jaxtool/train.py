@@ -4,7 +4,6 @@ One step: questions -> prompts -> rollout -> rewards -> advantages -> microbatch
 holds what lives across steps, `Run.train_step` is the step, `run` is the whole command.
 """
 
-import json
 import pathlib
 import time
 
@@ -23,6 +22,7 @@ from jaxtool import (
     evaluate,
     flops,
     losses,
+    memory,
     report,
     rollout,
     roofline,
@@ -37,7 +37,7 @@ from jaxtool.models import decoder
 from jaxtool.progress import Progress
 from jaxtool.questions import QuestionStream
 from jaxtool.rewards import combine
-from jaxtool.types import Episode, ToolStatus
+from jaxtool.types import Episode, GroupBatch
 
 
 class Run:
@@ -65,7 +65,9 @@ class Run:
             remat=cfg.model.remat,
         )
         self.engines = Engines(parts)
-        self.streams = [QuestionStream(plan.questions, cfg.seed) for plan in parts.plans]
+        self.streams = [
+            QuestionStream(plan.questions, cfg.seed + 1009 * i) for i, plan in enumerate(parts.plans)
+        ]
         self.totals = dict.fromkeys(
             ("policy_tokens", "prompt_tokens", "observation_tokens", "tool_calls", "flops", "device_seconds"),
             0,
@@ -112,7 +114,7 @@ class Run:
             group_size=cfg.rollout.group_size, temperature=cfg.rollout.temperature, seed=cfg.seed, step=step,
         )  # fmt: skip
         clock.lap("rollout")
-        check_outage(episodes, cfg.tools.max_outage_frac, step)
+        rollout.check_outage(episodes, cfg.tools.max_outage_frac, f"step {step}")
 
         rewards = [combine.icrl(episode, cfg.reward) for episode in episodes]
         scaled, _ = advantages.group_normalised(
@@ -153,7 +155,7 @@ class Run:
             "timing_s/tool_wait": tool_wait,
             "perf/compilations": compilations.count(),
         }
-        self._add_totals(episodes, metrics)
+        self._add_totals(episodes, batches, metrics)
         if cfg.rollout.trajectories_every and step % cfg.rollout.trajectories_every == 0:
             trajectories.write(self.run_dir, step, stage.index, stage.shots, episodes, rewards, scaled)
         check_gap(metrics, cfg, step)
@@ -162,7 +164,9 @@ class Run:
     def _schedule_count(self) -> int:
         return self.updates if not self.cfg.curriculum.reset else self.updates - (self.stage.first_step - 1)
 
-    def _add_totals(self, episodes: list[Episode], metrics: dict[str, float]) -> None:
+    def _add_totals(
+        self, episodes: list[Episode], batches: list[GroupBatch], metrics: dict[str, float]
+    ) -> None:
         policy = sum(e.num_policy_tokens for e in episodes)
         response = sum(len(e.ids) for e in episodes)
         prompt = sum(len(e.prompt_ids) for e in episodes)
@@ -172,18 +176,26 @@ class Run:
         self.totals["prompt_tokens"] += prompt
         self.totals["tool_calls"] += sum(len(e.tool_records) for e in episodes)
         self.totals["device_seconds"] += seconds * jax.device_count()
-        forward = self._forward_flops(episodes, policy)
-        flops_done = flops.step(forward, with_reference=self.reference is not None)
+        flops_done = self._flops(episodes, batches)
         self.totals["flops"] += flops_done
         metrics["perf/mfu"] = flops_done / seconds / jax.device_count() / self.matmul_rate
         metrics["perf/throughput"] = (prompt + response) / seconds / jax.device_count()
         metrics |= {f"budget/{name}": value for name, value in self.totals.items()}
 
-    def _forward_flops(self, episodes: list[Episode], policy_tokens: int) -> float:
-        prefix = len(self.parts.plans[self.stage.index].prefix_ids)
+    def _flops(self, episodes: list[Episode], batches: list[GroupBatch]) -> float:
+        """Rollout of all episodes, update (and reference) of the groups that were run."""
+        model, prefix = self.parts.model, len(self.parts.plans[self.stage.index].prefix_ids)
         groups = _groups(episodes, self.cfg.rollout.group_size)
-        lengths = [(len(g[0].prompt_ids) - prefix, [len(e.ids) for e in g]) for g in groups]
-        return flops.forward(self.parts.model, prefix, lengths, policy_tokens)
+        played = [(len(g[0].prompt_ids) - prefix, [len(e.ids) for e in g]) for g in groups]
+        trained = [
+            (int(asked), lengths.tolist())
+            for batch in batches
+            for asked, lengths in zip(batch.question_lengths, batch.lengths, strict=True)
+            if lengths.any()
+        ]
+        sampled = flops.forward(model, prefix, played, sum(e.num_policy_tokens for e in episodes))
+        learned = flops.forward(model, prefix, trained, int(sum(b.loss_mask.sum() for b in batches)))
+        return sampled + learned * (3 + (self.reference is not None))
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Scores of every held-out set, written to run_dir/eval and returned as `val/...` metrics."""
@@ -196,12 +208,17 @@ class Run:
             scores = evaluate.evaluate(self.parts, engine, params, plan)
             report.write_predictions(self.run_dir, step, name, scores)
             metrics |= scores.metrics(name)
+        engine.release()
         return metrics | {"timing_s/eval": time.perf_counter() - started}
+
+    def _keeps_reference(self) -> bool:
+        """Whether it cannot be had again from the model's folder."""
+        return self.reference is not None and bool(self.cfg.curriculum.reset or self.cfg.init_from)
 
     def save(self, step: int) -> None:
         arrays = {"params": self.params, "opt_state": self.opt_state}
-        if self.cfg.curriculum.reset and self.reference is not None:
-            arrays["reference"] = self.reference  # it is no longer the initial model
+        if self._keeps_reference():
+            arrays["reference"] = self.reference
         state = {
             "step": step,
             "updates": self.updates,
@@ -213,7 +230,7 @@ class Run:
 
     def restore(self, step: int) -> None:
         like = {"params": self.params, "opt_state": self.opt_state}
-        if self.cfg.curriculum.reset and self.reference is not None:
+        if self._keeps_reference():
             like["reference"] = self.reference
         arrays, state = checkpoint.load(self.run_dir, step, like)
         self.params, self.opt_state = arrays["params"], arrays["opt_state"]
@@ -221,6 +238,12 @@ class Run:
         self.updates, self.totals = state["updates"], state["totals"]
         for stream, saved in zip(self.streams, state["streams"], strict=True):
             stream.restore(saved)
+
+
+def device_memory() -> tuple[float, str]:
+    """Bytes that a run may take, and where they are."""
+    stats = jax.local_devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
+    return (float(stats["bytes_limit"]), "the device") if stats else (memory.available(), "this machine")
 
 
 class _Clock:
@@ -244,17 +267,6 @@ def _groups(episodes: list[Episode], size: int) -> list[list[Episode]]:
     return [episodes[i : i + size] for i in range(0, len(episodes), size)]
 
 
-def check_outage(episodes: list[Episode], limit: float, step: int) -> None:
-    """Stops when too many of a step's calls failed: the policy would learn that searching is useless."""
-    records = [record for e in episodes for record in e.tool_records]
-    failed = [r for r in records if r.result.status in (ToolStatus.ERROR, ToolStatus.TIMEOUT)]
-    if records and len(failed) > limit * len(records):
-        raise RuntimeError(
-            f"{len(failed)} of the {len(records)} tool calls of step {step} failed, the last with "
-            f"{failed[-1].result.output!r}; expected at most {limit:.0%} (config.tools.max_outage_frac)"
-        )
-
-
 def check_gap(metrics: dict[str, float], cfg: Config, step: int) -> None:
     """Stops when sampler and learner disagree: in float32 by the largest relative gap, in bfloat16 by the mean."""
     name = "rollout/logprob_diff_max" if cfg.model.dtype == "float32" else "rollout/logprob_diff_mean"
@@ -270,11 +282,17 @@ def check_gap(metrics: dict[str, float], cfg: Config, step: int) -> None:
 
 
 def run(cfg: Config, run_dir: str | pathlib.Path) -> dict[str, float]:
-    """Trains from the start, or from the run directory's last checkpoint; returns the last evaluation."""
+    """Trains from the start, or from the run directory's last checkpoint; returns its last row of metrics."""
     run_dir = pathlib.Path(run_dir).absolute()
-    compilations.enable_cache()
+    compilations.prepare(cfg.model.dtype)
     parts = assemble.load(cfg)
-    report.open_run(run_dir, cfg)
+    if cfg.init_from:
+        weights.find(cfg.init_from, "config.init_from")
+    report.open_run(run_dir, cfg, resumed=bool(checkpoint.steps(run_dir)))
+    prompts = max(
+        len(plan.prefix_ids) + cfg.rollout.questions_per_step * plan.question_size for plan in parts.plans
+    )
+    memory.check(memory.needs(cfg, parts.model, prompts), *device_memory())
     state = Run(parts, run_dir)
     saved = checkpoint.steps(run_dir)
     first = saved[-1] + 1 if saved else 1
@@ -287,32 +305,38 @@ def run(cfg: Config, run_dir: str | pathlib.Path) -> dict[str, float]:
     else:
         progress.phase("evaluation")
         log.write(0, state.evaluate(0) | {"perf/compilations": compilations.count()})
-        progress.note(report.evaluation_line(run_dir, 0))
+        progress.note(report.evaluation_line(log.rows[-1]))
 
+    saving = 0.0  # seconds of the checkpoint before the step
     for step in range(first, cfg.num_steps + 1):
         stage = curriculum.stage_at(step, parts.stages)
         if stage != state.stage:
             if cfg.curriculum.reset and step == stage.first_step > 1:
                 state.reset()
             state.enter(stage)
-            progress.note(f"stage {stage.index}: {stage.shots} demonstrations, {state.engine.shapes}")
+            progress.note(
+                f"stage {stage.index}: {stage.shots} demonstrations, {state.engine.shapes}, update {state.shape.response_sizes}"
+            )
         metrics = state.train_step(step, progress.phase)
         last = step == cfg.num_steps
         if last or (cfg.eval.every and step % cfg.eval.every == 0):
             progress.phase("evaluation")
             metrics |= state.evaluate(step)
+        metrics |= {"timing_s/checkpoint": saving, "perf/tracker_errors": log.errors}
+        # The row first: a kill before the checkpoint is complete drops the row again, on resuming, and
+        # the other order would lose it.
+        log.write(step, metrics)
+        progress.step(step, metrics)
+        saving = 0.0
         if last or step % cfg.checkpoint.every == 0:
             progress.phase("checkpoint")
             started = time.perf_counter()
             state.save(step)
-            metrics["timing_s/checkpoint"] = time.perf_counter() - started
-        metrics["perf/tracker_errors"] = log.errors
-        log.write(step, metrics)
-        progress.step(step, metrics)
+            saving = time.perf_counter() - started
     progress.close()
     log.close()
     if cfg.checkpoint.export_hf:
         weights.export(state.params, parts, run_dir / "hf" / f"{cfg.num_steps:06d}")
-    print(report.final_table(run_dir, parts.stages, list(parts.eval_plans)))
+    print(report.final_table(log.rows, parts.stages, list(parts.eval_plans)))
     parts.close()
-    return json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
+    return log.rows[-1]

@@ -21,6 +21,8 @@ from jaxtool.models.decoder import Params
 from jaxtool.types import GroupBatch
 
 SUMS = ("actor/pg_loss", "actor/entropy", "actor/pg_clipfrac", "actor/kl_loss")
+MEANS = ("actor/entropy", "actor/pg_clipfrac", "actor/kl_loss")  # over the tokens that were run
+WEIGHT = "weight"
 GAP_MAX, GAP_SUM, GAP_COUNT = "rollout/logprob_diff_max", "gap_sum", "gap_count"
 
 
@@ -96,15 +98,18 @@ class Learner:
             total = self._accumulate(total, params, prefix, np.int32(prefix_length), batch, ref)
         params, opt_state, metrics = self._apply(params, opt_state, total, prefix_ids)
         metrics = {name: float(value) for name, value in jax.device_get(metrics).items()}
-        count = metrics.pop(GAP_COUNT)
+        count, weight = metrics.pop(GAP_COUNT), metrics.pop(WEIGHT)
+        metrics |= {name: metrics[name] / max(weight, 1e-30) for name in MEANS}
         metrics["rollout/logprob_diff_mean"] = metrics.pop(GAP_SUM) / max(count, 1.0)
         if ref_logprobs is None:
             del metrics["actor/kl_loss"]
         return params, opt_state, metrics
 
     def _zeros(self, params, prefix):
-        metrics = {name: jnp.zeros(()) for name in (*SUMS, GAP_MAX, GAP_SUM, GAP_COUNT)}
-        return jax.tree.map(jnp.zeros_like, (params, prefix)), metrics
+        metrics = {name: jnp.zeros(()) for name in (*SUMS, WEIGHT, GAP_MAX, GAP_SUM, GAP_COUNT)}
+        # float32 also where the forward pass is not, or the sum would depend on the microbatches
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), (params, prefix))
+        return zeros, metrics
 
     def _logprobs_of(self, params, prefix, prefix_length, batch: GroupBatch):
         questions = tree.question_keys_values(
@@ -135,6 +140,7 @@ class Learner:
                 new, entropies, old, ref_logprobs, batch.advantages, batch.weights, self._objective
             )
             gap = jnp.where(batch.loss_mask, jnp.abs(old - batch.sampler_logprobs), 0.0)
+            metrics[WEIGHT] = jnp.sum(batch.weights)
             metrics[GAP_MAX] = jnp.max(gap / jnp.maximum(1.0, jnp.abs(old)))
             metrics |= {GAP_SUM: jnp.sum(gap), GAP_COUNT: jnp.sum(batch.loss_mask).astype(jnp.float32)}
             return loss, metrics
@@ -153,6 +159,7 @@ class Learner:
             return tree.prefix_keys_values(computed, self._cfg, prefix_ids, remat=self._remat)
 
         back = jax.vjp(prefix_of, params)[1]
+        prefix_grads = jax.tree.map(lambda leaf: leaf.astype(self._dtype), prefix_grads)
         grads = jax.tree.map(jnp.add, grads, back(prefix_grads)[0])
         updates, opt_state = self._optimizer.update(grads, opt_state, params)
         metrics["actor/grad_norm"] = optax.tree.norm(grads)

@@ -19,30 +19,55 @@ def load_folder(folder: pathlib.Path) -> decoder.Params:
     return hf.load(folder, "float32", place.onto(lambda path, shape: sharding))
 
 
-def load_checkpoint(reference: str, model: DecoderConfig) -> decoder.Params:
+def find(reference: str, key: str) -> tuple[pathlib.Path, int | None]:
+    """What `RUN_DIR`, `RUN_DIR:STEP` or a Hugging Face folder means: a folder, and the step of a run.
+
+    Local only: a name that is mistyped is not looked up at a hub.
+
+    Raises:
+        ValueError: there is no such folder or checkpoint; `key` names who asked.
+    """
+    path, colon, step = reference.rpartition(":")
+    if not (colon and step.isdigit()):
+        path, step = reference, ""
+    folder = pathlib.Path(path).expanduser()
+    if not folder.is_dir():
+        raise ValueError(
+            f"{key} is {reference!r}, and there is no folder {path}; expected RUN, RUN:STEP or a folder"
+        )
+    saved = checkpoint.steps(folder)
+    if saved:
+        if step and int(step) not in saved:
+            raise ValueError(
+                f"{key} is {reference!r}; {path} has checkpoints of steps {', '.join(map(str, saved))}"
+            )
+        return folder, int(step) if step else saved[-1]
+    if step or (folder / "metrics.jsonl").exists():
+        raise ValueError(f"{key} is {reference!r}, and {path} has no complete checkpoint")
+    return folder, None
+
+
+def load_checkpoint(reference: str, model: DecoderConfig, key: str = "--checkpoint") -> decoder.Params:
     """Parameters of `RUN_DIR`, `RUN_DIR:STEP` or a Hugging Face folder; the shapes must be `model`'s.
 
     Raises:
         ValueError: there is no such checkpoint, or it is of another model.
     """
-    path, _, step = (
-        reference.rpartition(":") if reference.rpartition(":")[2].isdigit() else (reference, "", "")
-    )
-    saved = checkpoint.steps(path)
-    if saved:
-        chosen = int(step) if step else saved[-1]
-        return checkpoint.load_params(path, chosen, decoder.abstract_params(model))
-    folder = resolve.resolve(reference)
+    folder, step = find(reference, key)
+    if step is not None:
+        return checkpoint.load_params(folder, step, decoder.abstract_params(model))
     found = hf.read_config(folder)
     if found != model:
-        raise ValueError(f"{reference} holds {found}; expected the shape of config.model.path, {model}")
+        raise ValueError(
+            f"{key} is {reference!r}, which holds {found}; expected the shape of config.model.path, {model}"
+        )
     return load_folder(folder)
 
 
 def load_initial(cfg: Config, parts: Parts) -> decoder.Params:
     """The weights that training starts from: those of `init_from`, or of the model's folder."""
     if cfg.init_from:
-        return load_checkpoint(cfg.init_from, parts.model)
+        return load_checkpoint(cfg.init_from, parts.model, "config.init_from")
     return load_folder(parts.folder)
 
 

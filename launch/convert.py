@@ -3,16 +3,16 @@
 Examples:
     python launch/convert.py inspect Qwen/Qwen2.5-7B-Instruct
     python launch/convert.py copy models/qwen models/qwen_copy --dtype bfloat16
-    python launch/convert.py export runs/icrl_quickstart 30 models/searcher
+    python launch/convert.py export runs/icrl_quickstart 10 models/searcher
 """
 
 import argparse
 import json
 import pathlib
-import sys
 from typing import Any
 
 # imported here only: what answers --help at once; the rest below, where it is used
+from jaxtool import cli
 from jaxtool.models.config import DecoderConfig, from_hf, key_uses
 
 
@@ -141,7 +141,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse()
-    try:
+    with cli.one_sentence(debug=False):
         if arguments.command == "inspect":
             facts = inspect(arguments.path)
             print(json.dumps(facts) if arguments.json else show(facts))
@@ -153,8 +153,6 @@ def main() -> None:
         else:
             copy(arguments.source, arguments.out, arguments.dtype)
             print(f"wrote {arguments.out}")
-    except ValueError as error:
-        sys.exit(str(error))
 
 
 if __name__ == "__main__":

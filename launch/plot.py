@@ -81,7 +81,7 @@ def draw(runs: list[pathlib.Path], out: pathlib.Path, window: int) -> None:
     try:
         import matplotlib
     except ImportError:
-        raise ValueError("launch/plot.py needs matplotlib: pip install 'jaxtool[quickstart]'") from None
+        raise ValueError("launch/plot.py needs matplotlib: pip install -e '.[quickstart]'") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 

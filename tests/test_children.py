@@ -7,7 +7,7 @@ from jaxtool import children
 
 
 def test_secrets_stay_here_and_the_rest_goes_on(monkeypatch):
-    secrets = ("SERPER_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "my_auth_header")
+    secrets = ("SERPER_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "SMTP_PASS", "GH_PAT")
     for name in secrets:
         monkeypatch.setenv(name, "hidden")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")

@@ -11,7 +11,17 @@ from tiny_tokenizer import TinyTokenizer
 from jaxtool import protocol, rollout
 from jaxtool.config import RolloutConfig
 from jaxtool.tools.base import ToolRunner
-from jaxtool.types import OBSERVATION, POLICY, FinishReason, Question, ToolStatus
+from jaxtool.types import (
+    OBSERVATION,
+    POLICY,
+    Episode,
+    FinishReason,
+    Question,
+    ToolCall,
+    ToolRecord,
+    ToolResult,
+    ToolStatus,
+)
 
 TEXT = TinyTokenizer()
 QUESTIONS = [Question(f"q{i}", f"question {i}?", ("yes",)) for i in range(3)]
@@ -152,3 +162,16 @@ def test_keys_name_the_episode():
     ]
     assert len(set(keys)) == len(keys)
     assert tuple(rollout.episode_key(0, 1, "a", 0)) == keys[0]
+
+
+def test_an_outage_stops_and_a_few_failures_do_not():
+    episode = Episode(QUESTIONS[0], 0, [1])
+    failed = ToolRecord(ToolCall("search", "x"), ToolResult("search failed: 503", ToolStatus.ERROR))
+    worked = ToolRecord(ToolCall("search", "x"), ToolResult("ok", ToolStatus.OK))
+    episode.tool_records = [failed] * 4 + [worked] * 4
+    rollout.check_outage([episode], 0.5, "step 3")
+    episode.tool_records = [failed] * 7
+    rollout.check_outage([episode], 0.5, "step 3")
+    episode.tool_records = [failed] * 5 + [worked] * 4
+    with pytest.raises(RuntimeError, match="5 of the 9 tool calls of step 3 failed.*503.*max_outage_frac"):
+        rollout.check_outage([episode], 0.5, "step 3")

@@ -1,4 +1,4 @@
-"""The update against a float64 oracle, and its invariance to microbatches, padding and packing."""
+"""The update against an oracle from the equation on flat rows, and its invariance to microbatches, padding and packing."""
 
 import jax
 import jax.numpy as jnp

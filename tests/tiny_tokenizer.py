@@ -7,6 +7,8 @@ CHAT_OPEN, CHAT_CLOSE = 300, 301
 class TinyTokenizer:
     """Greedy longest match, so `>` fuses with a newline after it, as in Qwen's vocabulary."""
 
+    special_tokens = {"<|end|>": 302}
+
     def encode(self, text: str) -> list[int]:
         data, ids, at = text.encode("utf-8"), [], 0
         while at < len(data):

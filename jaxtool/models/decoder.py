@@ -5,7 +5,7 @@ layer; everything else takes `params`, the nested dict of arrays that `nnx.split
 layers stacked on axis 0 so that they are scanned and compile time does not grow with depth.
 
 What a token may attend to is not the decoder's business: `run_layers` is given `attend`, which sees
-each layer's queries, keys and values.  `forward.py` and `sampler/` build theirs from
+each layer's queries, keys and values.  `tree.py` and `sampler/` build theirs from
 `attention.py`.
 """
 
@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
@@ -157,10 +156,6 @@ def head(params: Params) -> Float[Array, "V D"]:
 def logits(params: Params, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
     """Unscaled float32 scores over the (padded) vocabulary."""
     return jnp.einsum("...d,vd->...v", hidden, head(params)).astype(jnp.float32)
-
-
-def num_parameters(params: Params) -> int:
-    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
 
 
 def cast(params: Params, dtype: jnp.dtype) -> Params:

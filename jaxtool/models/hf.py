@@ -75,6 +75,8 @@ def check_folder(folder: str | pathlib.Path) -> CheckedFolder:
     folder = pathlib.Path(folder)
     cfg = read_config(folder)
     tensors = _read_headers(folder)
+    if cfg.num_layers > len(tensors):  # before a name is made for each
+        raise ValueError(f"{folder} has {len(tensors)} tensors, config.json implies {cfg.num_layers} layers.")
     expected = hf_names.tensor_shapes(cfg)
     if cfg.tie_embeddings and hf_names.HEAD in tensors:
         expected[hf_names.HEAD] = expected[hf_names.EMBED]

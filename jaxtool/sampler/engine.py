@@ -113,7 +113,6 @@ class Engine:
         self._shared: decode.Shared | None = None
         self._rows: decode.Rows | None = None
         self.timings = {"prefill": 0.0, "decode": 0.0}
-        self.decode_steps = 0
 
     @property
     def shapes(self) -> str:
@@ -175,6 +174,10 @@ class Engine:
         jax.block_until_ready(block)
         self.timings["prefill"] += time.perf_counter() - started
 
+    def release(self) -> None:
+        """Gives the memory of caches and prompts back; `start` makes them anew."""
+        self._params = self._shared = self._rows = None
+
     @property
     def prefix(self) -> tree.KeysValues:
         """Keys and values of the prefix under the parameters given to `start`."""
@@ -219,7 +222,6 @@ class Engine:
         steps = int(steps)
         tokens, logprobs = np.asarray(tokens[:steps]), np.asarray(logprobs[:steps])
         self.timings["decode"] += time.perf_counter() - appended
-        self.decode_steps += steps
         ended = []
         for session in running:
             held = self._sessions[session]

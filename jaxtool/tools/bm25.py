@@ -79,7 +79,7 @@ class Bm25:
             import bm25s
         except ImportError:
             raise ValueError(
-                "tools.search.engine is 'bm25', which needs bm25s: pip install 'jaxtool[quickstart]'"
+                "tools.search.engine is 'bm25', which needs bm25s: pip install -e '.[quickstart]'"
             ) from None
         logging.getLogger("bm25s").setLevel(logging.WARNING)  # it asks for debug messages by itself
         self._index = bm25s.BM25(k1=1.5, b=0.75, method="lucene", backend="numpy")

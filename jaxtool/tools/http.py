@@ -11,6 +11,7 @@ from typing import Any
 
 import requests
 
+from jaxtool.shown import harmless
 from jaxtool.tools.base import ToolError, ToolTimeout
 
 MAX_TRIES = 4
@@ -99,4 +100,4 @@ def _without(headers: dict[str, str], text: bytes) -> str:
     message = text.decode("utf-8", "replace")
     for value in headers.values():
         message = message.replace(value, "***")
-    return " ".join(message.split())[:200]
+    return harmless(" ".join(message.split())[:200])
