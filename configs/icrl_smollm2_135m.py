@@ -4,7 +4,7 @@ Source: the method of arXiv:2603.08068 in small.  SmolLM2-135M-Instruct in float
 about countries (WorldFacts), BM25 top 2, stages of 3, 2 and 0 demonstrations.
 Command: python launch/train.py --config configs/icrl_smollm2_135m.py
 Control, without demonstrations from the start:
-    python launch/train.py --config configs/icrl_smollm2_135m.py --config.curriculum.stages='((0,32),)' --run_dir runs/control
+    python launch/train.py --config configs/icrl_smollm2_135m.py --config.curriculum.stages='((0,40),)' --run_dir runs/control
 """
 
 from jaxtool import config
@@ -17,7 +17,7 @@ def get_config() -> config.Config:
         model=config.ModelConfig(path="quickstart", remat=False),
         questions=config.QuestionsConfig(hops=(1,), types=COUNTRY_FACTS),
         prompt=config.PromptConfig(max_tokens=1024),
-        curriculum=config.CurriculumConfig(stages=((3, 6), (2, 6), (0, 20))),
+        curriculum=config.CurriculumConfig(stages=((3, 8), (2, 8), (0, 24))),
         rollout=config.RolloutConfig(
             group_size=8,
             questions_per_step=2,
@@ -31,7 +31,7 @@ def get_config() -> config.Config:
         ),
         loss=config.LossConfig(kl_coef=0.0),
         optim=config.OptimConfig(
-            learning_rate=6e-5, beta2=0.95, weight_decay=0.0, grad_clip=1.0, microbatch_questions=1
+            learning_rate=3e-5, beta2=0.95, weight_decay=0.0, grad_clip=1.0, microbatch_questions=1
         ),
         tools=config.ToolsConfig(search=config.SearchConfig(top_k=2)),
         eval=config.EvalConfig(hops=(1,), types=COUNTRY_FACTS, limit=100),

@@ -201,7 +201,15 @@ def validate(cfg: Config) -> None:
     at_least(2, "rollout.group_size")  # a group of one has no baseline: its advantage would always be 0
     at_least(1, "rollout.max_response_tokens", "rollout.max_turn_tokens", "rollout.max_observation_tokens")
     at_least(0, "rollout.max_turns", "rollout.trajectories_every", "optim.warmup_steps", "eval.every")
-    at_least(0, "eval.shots", "eval.temperature", "loss.clip_high", "loss.kl_coef", "loss.entropy_coef")
+    at_least(
+        0,
+        "eval.max_turns",
+        "eval.shots",
+        "eval.temperature",
+        "loss.clip_high",
+        "loss.kl_coef",
+        "loss.entropy_coef",
+    )
     at_least(0, "optim.learning_rate", "optim.weight_decay")
     at_least(1, "eval.limit", "checkpoint.every", "checkpoint.keep", "optim.microbatch_questions")
     positive("rollout.temperature", "rollout.max_logprob_gap", "optim.grad_clip")

@@ -149,5 +149,5 @@ def test_documents_without_words_stay_silent():
 
 def test_missing_bm25s_is_a_sentence(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "bm25s", None)
-    with pytest.raises(ValueError, match=r"needs bm25s: pip install 'jaxtool\[quickstart\]'"):
+    with pytest.raises(ValueError, match=r"needs bm25s: pip install -e '.\[quickstart\]'"):
         Bm25(corpus(), 3)

@@ -9,6 +9,8 @@ from jaxtool.config import Config, ConfigError
 from jaxtool.config_loader import flatten
 
 WRONG = {
+    "eval.max_turns": [-1],
+    "eval.files": [()],
     "model.path": (" ",),
     "questions.train_file": ("",),
     "corpus.file": ("",),

@@ -171,7 +171,7 @@ CHANGES = st.fixed_dictionaries(
         ),
         "eval": st.builds(
             lambda files, tools: dataclasses.replace(Config().eval, files=tuple(files), tools=tools),
-            st.lists(NAMES, max_size=3),
+            st.lists(NAMES, min_size=1, max_size=3),
             st.none() | st.just(dataclasses.replace(Config().tools, threads=3)),
         ),
     },

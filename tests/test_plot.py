@@ -104,7 +104,7 @@ def test_bad_run_directories_are_one_sentence(tmp_path, spoil, sentence):
 
 def test_missing_matplotlib_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SystemExit, match=r"needs matplotlib: pip install 'jaxtool\[quickstart\]'"):
+    with pytest.raises(SystemExit, match=r"needs matplotlib: pip install -e '.\[quickstart\]'"):
         plot.main([str(make_run(tmp_path / "a"))])
 
 

@@ -107,7 +107,7 @@ def test_a_failed_download_is_one_sentence(cache, monkeypatch):
 def test_without_gguf_the_extra_is_named(cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"needs the package gguf: pip install 'jaxtool\[quickstart\]'"):
+    with pytest.raises(ValueError, match=r"needs the package gguf: pip install -e '.\[quickstart\]'"):
         resolve.resolve("quickstart")
 
 

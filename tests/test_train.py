@@ -213,7 +213,7 @@ def test_evaluation_of_a_checkpoint_and_of_its_export_agree(whole, world):
     one = evaluate.run(load(world), str(whole), None).data
     other = evaluate.run(load(world), str(whole / "hf" / "000005"), None).data
     assert one == other and one["sets"]["q"]["n"] == 3
-    assert one["sets"]["q"]["searches_mean"] == metrics(whole)[-1]["val/q/searches"] > 0
+    assert one["sets"]["q"]["searches_mean"] == metrics(whole)[-1]["val/q/searches"]
 
 
 def test_init_from_starts_with_other_weights_and_a_fresh_optimiser(whole, world):

@@ -29,7 +29,8 @@ MODELS = {
 def random_params(cfg, seed=0):
     """Weights large enough that attention is far from uniform, norms and biases away from one and zero."""
     keys = iter(jax.random.split(jax.random.PRNGKey(seed), 64))
-    shake = lambda leaf: leaf * 8 + 0.1 * jax.random.normal(next(keys), leaf.shape)
+    is_norm = lambda leaf: bool(jnp.all(leaf == 1))
+    shake = lambda leaf: leaf * (1 if is_norm(leaf) else 8) + 0.1 * jax.random.normal(next(keys), leaf.shape)
     return jax.tree.map(shake, decoder.init_params(cfg, seed))
 
 

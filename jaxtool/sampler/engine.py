@@ -220,7 +220,7 @@ class Engine:
         )
         self._keep(rows)
         steps = int(steps)
-        tokens, logprobs = np.asarray(tokens[:steps]), np.asarray(logprobs[:steps])
+        tokens, logprobs = jax.device_get((tokens, logprobs))  # whole: a slice would be a program a length
         self.timings["decode"] += time.perf_counter() - appended
         ended = []
         for session in running:
