@@ -5,10 +5,14 @@ the protocol need.  Text from outside never becomes a special token, whatever it
 """
 
 import json
+import os
 import pathlib
 from typing import Any
 
-from transformers import PreTrainedTokenizerFast
+# Read on import: it would tell every user without torch that torch is missing, which is not needed here.
+os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+
+from transformers import PreTrainedTokenizerFast  # noqa: E402
 
 MARKER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
