@@ -20,7 +20,7 @@ def test_against_a_loop_over_the_flat_tree():
         + cfg.num_heads * cfg.head_dim * cfg.hidden_size
         + 3 * cfg.hidden_size * cfg.intermediate_size
     )
-    prefix, groups, total = 40, [(7, [30, 20]), (5, [10])], 0.0
+    prefix, groups, total = 60, [(50, [60, 50]), (40, [70])], 0.0
     per_pair = 4 * cfg.num_layers * cfg.num_heads * cfg.head_dim
     contexts = list(range(prefix))
     for question, rollouts in groups:
@@ -31,7 +31,7 @@ def test_against_a_loop_over_the_flat_tree():
         sum(2 * linear + per_pair * context for context in contexts)
         + 2 * cfg.vocab_size * cfg.hidden_size * 9
     )
-    assert flops.forward(cfg, prefix, groups, 9) == pytest.approx(total, rel=0.03)
+    assert flops.forward(cfg, prefix, groups, 9) == pytest.approx(total, rel=0.015)
 
 
 def test_the_icrl_shape():
