@@ -57,6 +57,12 @@ class Parts:
     tools: ToolRunner
     eval_tools: ToolRunner
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Most prompt tokens that a step of training keeps in its caches, shared ones once."""
+        asked = self.cfg.rollout.questions_per_step
+        return max(len(plan.prefix_ids) + asked * plan.question_size for plan in self.plans)
+
     def close(self) -> None:
         for runner in {id(r): r for r in (self.tools, self.eval_tools)}.values():
             runner.close()

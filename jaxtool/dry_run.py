@@ -30,7 +30,7 @@ def describe(cfg: Config) -> str:
         )
     lines += [
         "",
-        *memory.table(memory.needs(cfg, parts.model, max(plan.max_tokens for plan in parts.plans))),
+        *memory.table(memory.needs(cfg, parts.model, parts.prompt_tokens)),
         f"time: at least {duration(total)} for {cfg.num_steps} steps of full responses, at the {rate / 1e9:.0f} GFLOP/s "
         "that a float32 matrix product reaches on this CPU; accelerators are not measured",
     ]

@@ -82,12 +82,6 @@ def interval(values: np.ndarray, seed: int = 0) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def paired_difference(after: np.ndarray, before: np.ndarray) -> tuple[float, float, float]:
-    """Mean of after - before over the same questions, and its 95 % bootstrap interval."""
-    difference = after - before
-    return float(difference.mean()), *interval(difference)
-
-
 @dataclasses.dataclass(frozen=True)
 class Result:
     text: str  # for people

@@ -289,10 +289,7 @@ def run(cfg: Config, run_dir: str | pathlib.Path) -> dict[str, float]:
     if cfg.init_from:
         weights.find(cfg.init_from, "config.init_from")
     report.open_run(run_dir, cfg, resumed=bool(checkpoint.steps(run_dir)))
-    prompts = max(
-        len(plan.prefix_ids) + cfg.rollout.questions_per_step * plan.question_size for plan in parts.plans
-    )
-    memory.check(memory.needs(cfg, parts.model, prompts), *device_memory())
+    memory.check(memory.needs(cfg, parts.model, parts.prompt_tokens), *device_memory())
     state = Run(parts, run_dir)
     saved = checkpoint.steps(run_dir)
     first = saved[-1] + 1 if saved else 1
